@@ -6,6 +6,7 @@ pub mod digest;
 pub mod fixture;
 pub mod metrics;
 pub mod program;
+pub mod registry;
 pub mod repository;
 pub mod volume_lifecycle;
 

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use ebs_csi_e2e::registry::has;
+use ebs_csi_e2e::repository::root;
 use serde_json::Value;
 
 use crate::packed::{self, NAMES};
@@ -69,7 +71,7 @@ fn containerfile_gives_the_images_of_build() {
         println!("skipped: needs Debian with e2fsprogs and xfsprogs");
         return;
     }
-    if !packed::has(&["regctl", "cyclonedx", "buildah"]) {
+    if !has(&["regctl", "cyclonedx", "buildah"]) {
         return;
     }
     let scratch = tempfile::tempdir().unwrap();
@@ -99,7 +101,7 @@ fn containerfile_gives_the_images_of_build() {
                 name,
             ])
             .arg("--file")
-            .arg(packed::checkout().join("deploy/install/images/Containerfile"))
+            .arg(root().join("deploy/install/images/Containerfile"))
             .arg(scratch.join("empty")))
         .unwrap();
         let layout = scratch.join(format!("{name}.layout"));

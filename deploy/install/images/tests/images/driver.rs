@@ -1,13 +1,15 @@
 //! The driver's images, with small programs in place of the driver's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use ebs_csi_e2e::registry::has;
+use ebs_csi_e2e::repository::{prepared, root, yaml};
 use serde_json::Value;
 
-use crate::packed::{self, NAMES, checkout, fields};
+use crate::packed::{self, NAMES, fields};
 
 /// A program of this machine that stands for each program of the driver: it links what the tools
 /// link, and is small.
@@ -22,7 +24,7 @@ fn is_skipped() -> bool {
         println!("skipped: needs Debian with e2fsprogs, xfsprogs and ca-certificates");
         return true;
     }
-    !packed::has(&["regctl", "cyclonedx"])
+    !has(&["regctl", "cyclonedx"])
 }
 
 /// The files that the program wrote, by their names below the output's directory.
@@ -137,13 +139,11 @@ fn bills_follow_the_schema_of_cyclonedx() {
 /// What the sources of Python show of their functions.
 #[test]
 fn examples_of_functions_hold() {
-    if !packed::has(&["cyclonedx"]) {
+    if !has(&["cyclonedx"]) {
         return;
     }
-    let sources = checkout().join("deploy/install/images");
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || Path::new(&std::env::var_os("HOME").unwrap()).join(".cache");
-    let python = cache.unwrap_or_else(home).join("ebs-csi/cyclonedx/bin/python3");
+    let sources = root().join("deploy/install/images");
+    let python = prepared("../cyclonedx/bin/python3").unwrap();
     for name in ["__init__.py", "bill.py", "crates.py", "debian.py"] {
         let examples = Command::new(&python)
             .env("PYTHONPATH", &sources)
@@ -184,22 +184,17 @@ fn references_name_each_image_and_sidecar(files: &Files) {
         assert!(sidecar(name), "{name}");
     }
     // The chart has the keys of the values that pin the digests.
-    #[derive(serde::Deserialize)]
-    struct Values {
-        images: BTreeMap<String, Value>,
-    }
-    let chart =
-        std::fs::read_to_string(checkout().join("deploy/install/chart/values.yaml")).unwrap();
-    let chart: Values = serde_saphyr::from_str(&chart).unwrap();
-    let mut pinned: Values = serde_saphyr::from_str(text(files, "digests.yaml")).unwrap();
-    let architectures = pinned.images.remove("architectures").unwrap();
+    let chart = yaml("deploy/install/chart/values.yaml");
+    let pinned: Value = serde_saphyr::from_str(text(files, "digests.yaml")).unwrap();
+    let mut pinned = pinned["images"].as_object().unwrap().clone();
+    let architectures = pinned.remove("architectures").unwrap();
     assert_eq!(architectures.as_array().map(Vec::len), Some(1));
     let index = text(files, "layout/index.json");
-    for (key, image) in &pinned.images {
-        assert!(chart.images[key].get("digest").is_some(), "{key}");
+    for (key, image) in &pinned {
+        assert!(chart["images"][key].get("digest").is_some(), "{key}");
         assert!(index.contains(image["digest"].as_str().unwrap()), "{key}");
     }
-    assert_eq!(pinned.images.len(), 4);
+    assert_eq!(pinned.len(), 4);
 }
 
 /// References are unique and lead to a component; the schema cannot say either.
@@ -275,7 +270,7 @@ fn shipped_configuration_makes_what_debian_12_makes() {
         return;
     }
     let scratch = tempfile::tempdir().unwrap();
-    let policy = checkout().join("policy/mke2fs.conf");
+    let policy = root().join("policy/mke2fs.conf");
     for fs in ["ext3", "ext4"] {
         for size in [3 << 20, 64 << 20, 1 << 30, 5 << 40] {
             let made = [policy.as_path(), Path::new("/etc/mke2fs.conf")].map(|configuration| {

@@ -1,14 +1,9 @@
 //! Runs what packs the images, with small programs in place of the driver's.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-/// Returns the checkout that the test runs in. `env!` would be wrong: a target directory kept
-/// between checkouts would hold the directory of another checkout.
-pub(crate) fn checkout() -> PathBuf {
-    let directory = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
-    Path::new(&directory).join("../../..")
-}
+use ebs_csi_e2e::repository::{assert_generated, root};
 
 pub(crate) const NAMES: [&str; 4] = ["controller", "node-lifecycle", "node-agent", "mount-helper"];
 
@@ -20,21 +15,9 @@ pub(crate) fn copy_programs(program: &Path, directory: &Path) {
     }
 }
 
-/// Returns whether these tools are there or can be installed, and says what is missing.
-pub(crate) fn has(tools: &[&str]) -> bool {
-    let prepare = script("prepare").args(tools).output().unwrap();
-    if prepare.status.success() {
-        return true;
-    }
-    let error = String::from_utf8_lossy(&prepare.stderr);
-    let why = error.lines().last().unwrap_or("unknown");
-    println!("skipped: no {}: {why}", tools.join(", "));
-    false
-}
-
 /// Returns the command of a script beside the README.
 pub(crate) fn script(name: &str) -> Command {
-    Command::new(checkout().join("deploy/install/images").join(name))
+    Command::new(root().join("deploy/install/images").join(name))
 }
 
 /// Packs the programs into a new directory. Returns standard error if that fails.
@@ -73,10 +56,5 @@ pub(crate) fn assert_committed_files(listing: &str, committed: &str) {
             held.push_str(&format!("{mode}\t{owner}\t{package}\t{path}\n"));
         }
     }
-    let file = checkout().join("deploy/install/images").join(committed);
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        std::fs::write(&file, &held).unwrap();
-    }
-    let is_current = std::fs::read_to_string(&file).unwrap() == held;
-    assert!(is_current, "{committed} is not this; UPDATE_GENERATED=1 writes it:\n{held}");
+    assert_generated(&format!("deploy/install/images/{committed}"), &held, "images");
 }

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ebs_csi_e2e::registry::{Registry, has};
 use serde_json::Value;
 
 use crate::{packed, pushed};
@@ -21,7 +22,7 @@ fn unpacked_packages_give_arm64_images_in_one_index() {
         println!("skipped: needs Debian on amd64 with e2fsprogs");
         return;
     }
-    if !packed::has(&["regctl", "cyclonedx"]) {
+    if !has(&["regctl", "cyclonedx"]) {
         return;
     }
     let scratch = tempfile::tempdir().unwrap();
@@ -57,8 +58,8 @@ fn unpacked_packages_give_arm64_images_in_one_index() {
     assert!(digests("first") == digests("second"));
     assert!(String::from_utf8_lossy(&digests("first")).contains("architectures: [amd64, arm64]"));
     each_index_lists_both_platforms(&scratch.join("first"));
-    if packed::has(&["crane"]) {
-        pushed::assert_pushed(&pushed::Registry::start(), &scratch.join("first"), "v9");
+    if let Some(registry) = Registry::start() {
+        pushed::assert_pushed(&registry, &scratch.join("first"), "v9");
     }
     let listing = std::fs::read_to_string(scratch.join("first/arm64/mount-helper.files.tsv"));
     packed::assert_committed_files(&listing.unwrap(), "mount-helper-files-arm64.tsv");

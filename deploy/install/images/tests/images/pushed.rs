@@ -1,19 +1,18 @@
 //! `push`, with small images and a registry on loopback.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
+use ebs_csi_e2e::registry::{Registry, has};
+use ebs_csi_e2e::repository::prepared;
 use serde_json::Value;
 
 use crate::packed::{self, NAMES};
 
 /// A program that `prepare` installs.
 fn tool(name: &str) -> Command {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache");
-    Command::new(cache.unwrap_or_else(home).join("ebs-csi/bin").join(name))
+    Command::new(prepared(name).unwrap())
 }
 
 fn succeeds(command: &mut Command) -> String {
@@ -22,38 +21,9 @@ fn succeeds(command: &mut Command) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// A registry that ends with the test.
-pub(crate) struct Registry {
-    process: Child,
-    address: String,
-}
-
-impl Registry {
-    /// Returns a registry on a free port of loopback; its content is in memory.
-    pub(crate) fn start() -> Self {
-        let mut command = tool("crane");
-        command.args(["registry", "serve", "--address", "127.0.0.1:0"]);
-        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(process.stderr.take().unwrap());
-        let mut line = String::new();
-        said.read_line(&mut line).unwrap();
-        // It writes a line for each request.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        let port = line.trim().rsplit(' ').next().unwrap().to_owned();
-        Self { process, address: format!("127.0.0.1:{port}") }
-    }
-
-    fn manifest(&self, reference: &str) -> Value {
-        let reference = format!("{}/{reference}", self.address);
-        serde_json::from_str(&succeeds(tool("crane").args(["manifest", &reference]))).unwrap()
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn manifest(registry: &Registry, reference: &str) -> Value {
+    let reference = format!("{}/{reference}", registry.address);
+    serde_json::from_str(&succeeds(tool("crane").args(["manifest", &reference]))).unwrap()
 }
 
 fn push(registry: &str, images: &Path, options: &[&str], environment: &[(&str, &Path)]) -> Output {
@@ -86,7 +56,7 @@ pub(crate) fn assert_pushed(registry: &Registry, images: &Path, tag: &str) {
         for reference in
             [format!("team/ebs-csi-{name}:{tag}"), format!("team/ebs-csi-{name}@{digest}")]
         {
-            let index = registry.manifest(&reference);
+            let index = manifest(registry, &reference);
             let images = index["manifests"].as_array().unwrap().iter();
             let platforms: Vec<_> =
                 images.map(|it| it["platform"]["architecture"].clone()).collect();
@@ -138,12 +108,12 @@ fn stand_ins(place: &Path) -> (PathBuf, BTreeMap<&'static str, String>) {
 
 #[test]
 fn pushed_images_have_both_platforms_and_digests() {
-    if !packed::has(&["regctl", "crane"]) {
+    if !has(&["regctl"]) {
         return;
     }
+    let Some(registry) = Registry::start() else { return };
     let place = tempfile::tempdir().unwrap();
     let (images, digests) = stand_ins(place.path());
-    let registry = Registry::start();
     assert_pushed(&registry, &images, "v9");
 
     // The registry stands for the sidecars' own, too.
@@ -172,7 +142,7 @@ fn pushed_images_have_both_platforms_and_digests() {
         assert_eq!(image["repository"], format!("{}/mirror/{name}", registry.address));
         assert_eq!(image["digest"], digests["sidecar"].as_str());
         assert_eq!(
-            registry.manifest(&format!("mirror/{name}:v1"))["manifests"][1]["platform"]["architecture"],
+            manifest(&registry, &format!("mirror/{name}:v1"))["manifests"][1]["platform"]["architecture"],
             "arm64"
         );
         let own = format!("registry.k8s.io/sig-storage/{name}");

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::packed::{checkout, script};
+use ebs_csi_e2e::repository::read;
+
+use crate::packed::script;
 
 fn openssl(directory: &Path, words: &str) -> bool {
     let openssl = Command::new("openssl").args(words.split(' ')).current_dir(directory).output();
@@ -12,7 +14,7 @@ fn openssl(directory: &Path, words: &str) -> bool {
 
 /// Returns the command of the operators' page.
 fn documented() -> String {
-    let page = std::fs::read_to_string(checkout().join("deploy/install/images/README.md")).unwrap();
+    let page = read("deploy/install/images/README.md");
     let mut lines = page.lines().map(str::trim);
     let command = lines.find_map(|line| line.strip_prefix("openssl pkeyutl -verify "));
     format!("pkeyutl -verify {}", command.expect("the page has the command"))

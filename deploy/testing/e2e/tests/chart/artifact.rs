@@ -1,45 +1,13 @@
 //! The chart as an artifact of a registry, and for tools that render it again and again.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use ebs_csi_e2e::repository::{self, entries, read, root};
+use ebs_csi_e2e::registry::Registry;
+use ebs_csi_e2e::repository::{entries, read, root};
 
 use crate::{helm, sets, text};
-
-/// A registry on loopback that ends with the test.
-struct Registry(Child);
-
-impl Registry {
-    /// Returns the registry and its address; prints why the test is skipped where it cannot be had.
-    fn start() -> Option<(Self, String)> {
-        let prepare = root().join("deploy/install/images/prepare");
-        let prepared = Command::new(prepare).arg("crane").output().expect("the script");
-        if !prepared.status.success() {
-            println!("skipped: {}", String::from_utf8_lossy(&prepared.stderr).trim());
-            return None;
-        }
-        let mut command = Command::new(repository::prepared("crane")?);
-        command.args(["registry", "serve", "--address", "127.0.0.1:0"]).stderr(Stdio::piped());
-        let mut process = command.spawn().expect("a registry");
-        let mut said = BufReader::new(process.stderr.take().expect("its log"));
-        let mut line = String::new();
-        said.read_line(&mut line).expect("its port");
-        // It writes a line for each request.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        let port = line.trim().rsplit(' ').next().expect("a port").to_owned();
-        Some((Self(process), format!("127.0.0.1:{port}")))
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Returns the command of the README that begins so.
 fn documented(begins: &str) -> String {
@@ -53,18 +21,17 @@ fn documented(begins: &str) -> String {
 struct Place {
     directory: tempfile::TempDir,
     helm: PathBuf,
-    address: String,
-    _registry: Registry,
+    registry: Registry,
 }
 
 impl Place {
     fn new() -> Option<Self> {
         let helm = helm()?;
-        let (registry, address) = Registry::start()?;
+        let registry = Registry::start()?;
         let directory = tempfile::tempdir().expect("a directory");
         let deploy = root().join("deploy").canonicalize().expect("a folder");
         std::os::unix::fs::symlink(deploy, directory.path().join("deploy")).expect("a link");
-        Some(Self { directory, helm, address, _registry: registry })
+        Some(Self { directory, helm, registry })
     }
 
     fn path(&self) -> &Path {
@@ -87,7 +54,7 @@ impl Place {
 
     /// Runs the command of the README that begins so. The registry has no TLS.
     fn of_page(&self, begins: &str) -> Output {
-        let command = documented(begins).replace("REGISTRY", &self.address);
+        let command = documented(begins).replace("REGISTRY", &self.registry.address);
         let plain = if command.contains("oci://") { " --plain-http" } else { "" };
         self.run(&(command + plain))
     }
@@ -116,7 +83,7 @@ fn pushed_chart_renders_as_the_folder_does() {
         // Before the objects Helm says what it has pulled.
         text.split_once("---\n").expect("objects").1.to_owned()
     };
-    let chart = format!("oci://{}/charts/aws-ebs-csi-driver", place.address);
+    let chart = format!("oci://{}/charts/aws-ebs-csi-driver", place.registry.address);
     let pulled = rendered(&format!("{chart} --version 0.1.0 --plain-http"));
     assert_eq!(pulled, rendered("deploy/install/chart"));
 }
