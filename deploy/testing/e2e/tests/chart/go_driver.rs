@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::configuration_page::{default_of, schema};
 use crate::{
-    KUBERNETES, MONITORS, SNAPSHOTS, array, containers, each, helm, pods, read, render, yaml,
+    KUBERNETES, MONITORS, SNAPSHOTS, array, container, containers, each, helm, pods, read, render,
+    yaml,
 };
 
 #[derive(Deserialize)]
@@ -125,10 +126,7 @@ fn volume_modifier_has_variables_of_go_driver_chart() {
     let values = "controller.volumeModificationFeature.enabled=true,\
                   sidecars.volumemodifier.env[0].name=MORE,sidecars.volumemodifier.env[0].value=x";
     let objects = render(&helm, &["--set", values]);
-    let pods = pods(&objects);
-    let (_, pod) = pods.iter().find(|(name, _)| *name == "ebs-csi-controller").expect("a pod");
-    let containers = containers(pod);
-    let (_, it) = containers.iter().find(|(name, _)| *name == "volumemodifier").expect("it");
+    let it = container(&objects, "ebs-csi-controller", "volumemodifier");
     for (name, field) in [("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace")] {
         let variable = array(&it["env"]).iter().find(|it| it["name"] == name).expect(name);
         assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], field);

@@ -132,12 +132,14 @@ fn containers(pod: &Value) -> Vec<(&str, &Value)> {
         .collect()
 }
 
-fn arguments<'a>(objects: &'a [Value], name: &str, container: &str) -> Vec<&'a str> {
-    let pods = pods(objects);
-    let (_, pod) = pods.iter().find(|(it, _)| *it == name).expect("a pod");
-    let all = containers(pod);
-    let (_, it) = all.iter().find(|(it, _)| *it == container).expect("it");
-    let words = array(&it["args"]).iter();
+/// Returns a container of the pods of this workload object.
+fn container<'a>(objects: &'a [Value], name: &str, container: &str) -> &'a Value {
+    let (_, pod) = pods(objects).into_iter().find(|(it, _)| *it == name).expect("a pod");
+    containers(pod).into_iter().find(|(it, _)| *it == container).expect("it").1
+}
+
+fn arguments<'a>(objects: &'a [Value], name: &str, of: &str) -> Vec<&'a str> {
+    let words = array(&container(objects, name, of)["args"]).iter();
     words.filter_map(Value::as_str).collect()
 }
 
@@ -280,11 +282,8 @@ fn no_object_is_rendered_twice() {
     each(&helm, |set, objects| {
         let mut seen = BTreeSet::new();
         for object in objects {
-            let key = ["kind", "namespace", "name"].map(|part| match part {
-                "kind" => object[part].to_string(),
-                _ => object["metadata"][part].to_string(),
-            });
-            assert!(seen.insert(key.clone()), "{set}: {key:?}");
+            let key = rendered_sets::identity(object);
+            assert!(seen.insert(key.clone()), "{set}: {key}");
         }
     });
 }

@@ -21,20 +21,17 @@ fn policy<'a>(objects: &'a [Value], name: &str) -> &'a Value {
     &find(objects, "NetworkPolicy", name).expect("a NetworkPolicy")["spec"]
 }
 
-/// Returns each rule as its ports and its CIDRs, both in words.
-fn rules(rules: &Value) -> Vec<(String, String)> {
+/// Returns each rule in words: its ports, and the CIDRs to which they are open.
+fn rules(rules: &Value) -> Vec<String> {
     let of = |rule: &Value| {
         let port = |it: &Value| format!("{} {}", it["protocol"].as_str().unwrap_or(""), it["port"]);
         let cidr = |it: &Value| it["ipBlock"]["cidr"].as_str().unwrap_or("?").to_owned();
         let ports: Vec<String> = array(&rule["ports"]).iter().map(port).collect();
         let to: Vec<String> = array(&rule["to"]).iter().map(cidr).collect();
-        (ports.join(","), to.join(","))
+        let to = if to.is_empty() { "all".to_owned() } else { to.join(",") };
+        format!("{} to {to}", ports.join(","))
     };
     array(rules).iter().map(of).collect()
-}
-
-fn pair(ports: &str, to: &str) -> (String, String) {
-    (ports.to_owned(), to.to_owned())
 }
 
 const LINK_LOCAL: &str =
@@ -62,12 +59,9 @@ fn controller_reaches_only_dns_kubernetes_and_aws() {
     let controller = policy(&objects, "ebs-csi-controller");
     assert_eq!(controller["policyTypes"], json!(["Ingress", "Egress"]));
     assert_eq!(controller["ingress"], json!([]), "no metrics, no ingress");
-    let expected = [
-        pair("UDP 53,TCP 53", ""),
-        pair("TCP 443,TCP 6443", ""),
-        pair("TCP 443", ""),
-        pair("TCP 80", LINK_LOCAL),
-    ];
+    let link_local = format!("TCP 80 to {LINK_LOCAL}");
+    let expected =
+        ["UDP 53,TCP 53 to all", "TCP 443,TCP 6443 to all", "TCP 443 to all", &link_local];
     assert_eq!(rules(&controller["egress"]), expected);
 
     let narrowed = policies(
@@ -79,10 +73,10 @@ fn controller_reaches_only_dns_kubernetes_and_aws() {
         ],
     );
     let expected = [
-        pair("UDP 5353,TCP 5353", ""),
-        pair("TCP 8443", "10.0.0.1/32"),
-        pair("TCP 443", "10.0.1.0/24"),
-        pair("TCP 80", LINK_LOCAL),
+        "UDP 5353,TCP 5353 to all",
+        "TCP 8443 to 10.0.0.1/32",
+        "TCP 443 to 10.0.1.0/24",
+        &link_local,
     ];
     assert_eq!(rules(&policy(&narrowed, "ebs-csi-controller")["egress"]), expected);
 }
@@ -93,33 +87,23 @@ fn urls_in_values_open_their_ports() {
     let env = |name: &str, url: &str| {
         format!("controller.env[0].name={name},controller.env[0].value={url}")
     };
-    let rows = [
+    for (value, rule) in [
+        ("proxy.http_proxy=http://user:word@proxy.example.com:3128", "TCP 3128 to all"),
+        ("proxy.http_proxy=proxy:8080", "TCP 8080 to all"),
+        ("proxy.http_proxy=https://proxy.example.com", "TCP 443 to all"),
+        ("controller.otelTracing.otelExporterEndpoint=http://collector:4317", "TCP 4317 to all"),
+        (&env("AWS_EC2_ENDPOINT", "http://192.0.2.1:4599"), "TCP 4599 to 192.0.2.1/32"),
+        (&env("AWS_ENDPOINT_URL_STS", "http://[2001:db8::1]:80/"), "TCP 80 to 2001:db8::1/128"),
         (
-            "proxy.http_proxy=http://user:word@proxy.example.com:3128".to_owned(),
-            pair("TCP 3128", ""),
+            &env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/v1"),
+            "TCP 80 to 192.0.2.1/32",
         ),
-        ("proxy.http_proxy=proxy:8080".to_owned(), pair("TCP 8080", "")),
-        ("proxy.http_proxy=https://proxy.example.com".to_owned(), pair("TCP 443", "")),
-        (
-            "controller.otelTracing.otelExporterEndpoint=http://collector:4317".to_owned(),
-            pair("TCP 4317", ""),
-        ),
-        (env("AWS_EC2_ENDPOINT", "http://192.0.2.1:4599"), pair("TCP 4599", "192.0.2.1/32")),
-        (
-            env("AWS_ENDPOINT_URL_STS", "http://[2001:db8::1]:80/"),
-            pair("TCP 80", "2001:db8::1/128"),
-        ),
-        (
-            env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/v1"),
-            pair("TCP 80", "192.0.2.1/32"),
-        ),
-    ];
-    for (value, rule) in rows {
-        let objects = policies(&helm, &[&value]);
+    ] {
+        let objects = policies(&helm, &[value]);
         let text = policy(&objects, "ebs-csi-controller")["egress"].clone();
         let all = rules(&text);
         assert_eq!(all.len(), 5, "{value}: {all:?}");
-        assert_eq!(all.last(), Some(&rule), "{value}");
+        assert_eq!(all.last().map(String::as_str), Some(rule), "{value}");
     }
     // A variable that names no place opens nothing.
     let other = policies(&helm, &[&env("AWS_PROFILE", "http://192.0.2.1:1")]);
@@ -128,32 +112,27 @@ fn urls_in_values_open_their_ports() {
     let own = "networkPolicy.controllerEgress[0].ports[0].port=8443";
     let own = policies(&helm, &[own]);
     let last = rules(&policy(&own, "ebs-csi-controller")["egress"]).pop();
-    assert_eq!(last, Some(pair(" 8443", "")));
+    assert_eq!(last.as_deref(), Some(" 8443 to all"));
 }
-
-/// Values, and the rules that they render: ports and CIDRs in words.
-type Egress<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
 
 #[test]
 fn nodes_reach_instance_metadata_at_most() {
     let Some(helm) = helm() else { return };
     let endpoint = "node.env[0].name=AWS_EC2_METADATA_SERVICE_ENDPOINT,node.env[0].value=http://192.0.2.1:4601";
-    let rows: [Egress<'_>; 5] = [
-        (&[], &[("TCP 80", METADATA)]),
-        (&["node.metadataSources=imds"], &[("TCP 80", METADATA)]),
-        (&["node.metadataSources=kubernetes"], &[]),
-        (&[endpoint], &[("TCP 4601", "192.0.2.1/32")]),
-        (
-            &["node.metadataSources=kubernetes", "networkPolicy.nodeEgress[0].ports[0].port=8080"],
-            &[(" 8080", "")],
-        ),
-    ];
-    for (values, expected) in rows {
+    let metadata = format!("TCP 80 to {METADATA}");
+    let without = "node.metadataSources=kubernetes";
+    let own = "networkPolicy.nodeEgress[0].ports[0].port=8080";
+    for (values, expected) in [
+        (&[][..], &[metadata.as_str()][..]),
+        (&["node.metadataSources=imds"], &[&metadata]),
+        (&[without], &[]),
+        (&[endpoint], &["TCP 4601 to 192.0.2.1/32"]),
+        (&[without, own], &[" 8080 to all"]),
+    ] {
         let objects = policies(&helm, values);
         let node = policy(&objects, "ebs-csi-node");
         assert_eq!(node["policyTypes"], json!(["Ingress", "Egress"]));
         assert_eq!(node["ingress"], json!([]), "{values:?}");
-        let expected: Vec<_> = expected.iter().map(|(a, b)| pair(a, b)).collect();
         assert_eq!(rules(&node["egress"]), expected, "{values:?}");
     }
 }
