@@ -91,7 +91,7 @@ fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String>
     let image = space.disk(&volume, geometry.bytes)?;
     let mut line = Line { cells: Vec::new(), most: Most::default() };
     let mut attached = rig.attach_sectors(image.path(), geometry.sector);
-    if let Make::ByHand(program, arguments) = geometry.make {
+    if let Make::ByHand(program, arguments) = &geometry.make {
         by_hand(program, arguments, &attached)?;
     }
     let plain = Stage { format: geometry.format(), ..rig.stage_request(&volume, geometry.fs) };

@@ -22,7 +22,7 @@ fn invalid_frame_closes_only_its_own_connection() {
         &[4, 0, 0, 0, 8, 1, 0xba, 0x3e],
     ];
     for bytes in frames {
-        let mut client = Client::greeted(connect(&rig.socket(), AGENT));
+        let mut client = rig.client();
         client.stream.write_all(bytes).expect("write");
         client.check_cut_off();
     }

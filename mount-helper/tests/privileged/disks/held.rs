@@ -1,7 +1,7 @@
 //! What the helper answers about who holds a volume, and the promises that it keeps.
 use crate::rig::{
-    Elsewhere, LONG, MIB, OpenCopy, Rig, assert_refused, claim, disk, done, holding,
-    make_filesystem, retry_refused, shell, staged, staging, target, unstaged, volume,
+    Elsewhere, LONG, MIB, Rig, assert_refused, claim, disk, done, holding, make_filesystem,
+    retry_refused, shell, staged, target, unstaged, volume,
 };
 use ebs_csi_wire::{
     AttachedAt, Disk, FsType, Held, Holder, Holding, Operation, Outcome, Promise, Refusal, VolumeId,
@@ -109,7 +109,7 @@ fn look_is_busy_during_stage() {
 fn volume_released_beside_copy_is_free_until_staged() {
     let Some(rig) = Rig::start() else { return };
     let (volume, _attached) = rig.staged_disk(512 * MIB, FsType::Ext4);
-    let open = OpenCopy::of(rig.copy_of_mounts(), &rig.kubelet(&staging(&volume)));
+    let open = rig.open_copy(&volume);
     assert!(unstaged(rig.unstage(&volume)).copied);
     assert_held(&rig, &volume, Holder::Nothing);
     staged(rig.stage(&volume, FsType::Ext4));

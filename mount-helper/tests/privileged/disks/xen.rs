@@ -66,6 +66,15 @@ fn attach_parted(rig: &Rig, name: &str) -> Xen {
     xen
 }
 
+/// The kernel calls the disk xvdba, also where the request names /dev/sdba.
+#[test]
+fn lifecycle_works_by_xvd_and_sd_name() {
+    for (fs_type, called) in [(FsType::Ext4, "/dev/xvdba"), (FsType::Xfs, "/dev/sdba")] {
+        println!("{fs_type} {called}");
+        life_of(fs_type, called);
+    }
+}
+
 fn life_of(fs_type: FsType, called: &str) {
     let Some(mut rig) = Rig::start_xen() else { return };
     let volume = volume();
@@ -112,17 +121,6 @@ fn life_of(fs_type: FsType, called: &str) {
     assert!(!again.formatted && again.grown == (fs_type != FsType::Xfs), "{again:?}");
     assert_eq!(rig.staged_file(&volume, "file"), "kept");
     done(rig.unstage(&volume));
-}
-
-#[test]
-fn ext4_lifecycle_works_by_xvd_device_name() {
-    life_of(FsType::Ext4, "/dev/xvdba");
-}
-
-/// The request names /dev/sdba, and the kernel calls the same disk xvdba.
-#[test]
-fn xfs_lifecycle_works_by_translated_sd_name() {
-    life_of(FsType::Xfs, "/dev/sdba");
 }
 
 #[test]

@@ -7,7 +7,7 @@ const GIB: u64 = 1 << 30;
 
 pub(super) enum Make {
     /// A program with its arguments; the disk is the last argument.
-    ByHand(&'static str, &'static str),
+    ByHand(&'static str, String),
     ByHelper(Vec<FormatOption>),
 }
 
@@ -23,6 +23,11 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
+    /// Returns a geometry on sectors of 512 bytes that is not tried by default.
+    fn new(name: &str, fs: FsType, bytes: u64, make: Make) -> Self {
+        Self { name: name.to_owned(), fs, bytes, sector: 512, make, files: 300, slice: false }
+    }
+
     pub(super) fn format(&self) -> Vec<FormatOption> {
         match &self.make {
             Make::ByHand(..) => Vec::new(),
@@ -192,44 +197,28 @@ pub(super) fn all() -> Vec<Geometry> {
         (FsType::Xfs, "mkfs.xfs", "-q -f", "-q", XFS),
         (FsType::Ext4, "mke2fs", "-q -F", "-q -F -t ext4", EXT),
     ] {
-        let by_hand = |name: &str, bytes, line: String| Geometry {
-            name: name.to_owned(),
-            fs,
-            bytes,
-            sector: 512,
-            make: Make::ByHand(program, Box::leak(line.into_boxed_str())),
-            files: 300,
-            slice: true,
+        let by_hand = |name: &str, bytes, line: String| {
+            Geometry::new(name, fs, bytes, Make::ByHand(program, line))
         };
         all.extend(rows(table).map(|(slice, name, bytes, [arguments])| Geometry {
             slice,
             ..by_hand(name, bytes, format!("{always} {arguments}"))
         }));
-        all.push(Geometry { sector: 4096, ..by_hand("on sectors of 4096", GIB, plain.to_owned()) });
-        all.push(Geometry {
-            files: 200_000,
-            slice: false,
-            ..by_hand("200000 files", 4 * GIB, plain.to_owned())
-        });
+        let sectors = by_hand("on sectors of 4096", GIB, plain.to_owned());
+        all.push(Geometry { sector: 4096, slice: true, ..sectors });
+        let many = by_hand("200000 files", 4 * GIB, plain.to_owned());
+        all.push(Geometry { files: 200_000, ..many });
     }
-    let by_helper = |name: &str, fs, bytes, options, slice| Geometry {
-        name: name.to_owned(),
-        fs,
-        bytes,
-        sector: 512,
-        make: Make::ByHelper(options),
-        files: 300,
-        slice,
-    };
     all.extend(rows(FORMATS).map(|(slice, name, bytes, [fs, given])| {
-        by_helper(name, FsType::parse(fs).expect(fs), bytes, options(given), slice)
+        let fs = FsType::parse(fs).expect(fs);
+        Geometry { slice, ..Geometry::new(name, fs, bytes, Make::ByHelper(options(given))) }
     }));
     for fs in FsType::ALL.iter().copied() {
         all.extend(ROWS.iter().filter(|row| row.on(fs).is_some()).map(|row| {
             let required = row.requires.map(|switch| (switch, 1));
             let given: Vec<_> = required.into_iter().chain([(row.key, row.example)]).collect();
             let name = format!("made here with {}", row.key);
-            by_helper(&name, fs, GIB, format_options(&given), false)
+            Geometry::new(&name, fs, GIB, Make::ByHelper(format_options(&given)))
         }));
     }
     all

@@ -1,7 +1,7 @@
 //! More than one helper, and more than one agent.
 use crate::rig::{
-    AGENT, Client, LONG, MIB, Rig, assert_refused, check_filesystem, children, connect, done,
-    send_signal, staging, target, try_signal,
+    Client, LONG, MIB, Rig, assert_refused, check_filesystem, children, done, send_signal, staging,
+    target, try_signal,
 };
 use ebs_csi_wire::{FsType, Outcome, Refusal};
 use rustix::process::Signal;
@@ -121,7 +121,7 @@ fn concurrent_agents_on_same_volume_leave_no_mounts() {
             let round = &round;
             let rig = &rig;
             scope.spawn(move || {
-                let mut client = Client::greeted(connect(&rig.socket(), AGENT));
+                let mut client = rig.client();
                 for _ in 0..15 {
                     round(&mut client, pod);
                 }

@@ -1,10 +1,10 @@
 //! Slow operations: checks, disks that never appear, file systems that hang.
 use super::{MEMORY, image, most_memory, release_tools, send_for_each};
 use crate::rig::{
-    AGENT, Client, LONG, MIB, Rig, children, connect, done, role, shell, sparse_file, staged,
-    staging, status, target, text, usage, volume, wait_until,
+    Client, LONG, MIB, Rig, children, done, role, shell, sparse_file, staged, staging, status,
+    target, text, usage, volume, wait_until,
 };
-use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Stats};
+use ebs_csi_wire::{FsType, Outcome, Refusal};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -102,9 +102,8 @@ fn request_flood_is_bounded_and_others_are_served() {
     let (healthy, _attached) = rig.attach_copy(&clean);
     staged(rig.stage(&healthy, FsType::Ext4));
     let absent = || rig.stage_operation(&volume(), FsType::Ext4);
-    let flooding = Client::greeted(connect(&rig.socket(), AGENT));
-    let mut writing = Client::new(flooding.stream.try_clone().expect("clone"));
-    let mut reading = flooding;
+    let mut reading = rig.client();
+    let mut writing = Client::new(reading.stream.try_clone().expect("clone"));
     let (mut busy, mut pending) = (0, 0);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -127,9 +126,7 @@ fn request_flood_is_bounded_and_others_are_served() {
     assert!(busy > FLOOD / 2, "{busy}");
     // While the operations of the flood still wait, other requests are served, including stages.
     let mut client = rig.client();
-    let stats =
-        Operation::Stats(Stats { volume: healthy.clone(), path: rig.kubelet(&staging(&healthy)) });
-    usage(client.call(stats, LONG));
+    usage(client.call(rig.stats_operation(&healthy, &staging(&healthy)), LONG));
     done(rig.publish(&healthy, "p"));
     rig.withdraw(&healthy, "p");
     staged(rig.stage(&healthy, FsType::Ext4));
