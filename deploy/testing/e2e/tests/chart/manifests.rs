@@ -58,7 +58,7 @@ fn chart_copies_of_alerts_are_current() {
 }
 
 /// kubectl, in which kustomize is.
-fn kubectl() -> Option<PathBuf> {
+pub(crate) fn kubectl() -> Option<PathBuf> {
     let path = helm()?.with_file_name("../kubernetes/kubectl");
     if !path.exists() {
         println!("skipped: no kubectl; ./deploy/testing/clusters/programs/prepare builds it");

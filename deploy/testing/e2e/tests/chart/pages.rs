@@ -11,6 +11,7 @@ use ebs_csi_e2e::repository::{entries, quoted, read, root, yaml};
 use serde_json::Value;
 
 use crate::go_driver::go_driver;
+use crate::manifests::kubectl;
 use crate::{MONITORS, SNAPSHOTS, array, helm, render, text_of};
 
 /// The pages, and the least number of their commands.
@@ -70,93 +71,6 @@ const RELEASE: &str = "
     controller: {batching: false, extraVolumeTags: {team: storage}}
     node: {tolerateAllTaints: false}
 ";
-
-const HELM: &str = r#"#!/bin/sh
-# Renders what an upgrade would install, and has Helm parse the line.
-set -eu
-export HELM_DRIVER=memory HELM_MEMORY_DRIVER_DATA=release.yaml
-case $1 in
-    install) exec "$HELM" "$@" --dry-run=client ;;
-    rollback | uninstall) exec "$HELM" "$@" --dry-run ;;
-    upgrade)
-        said=$("$HELM" "$@" --dry-run=client --kube-apiserver http://127.0.0.1:1 2>&1) || true
-        case $said in *"connection refused"*) ;; *) echo "$said" >&2; exit 1 ;; esac
-        shift
-        [ "$1" != --install ] || shift
-        for word; do
-            shift
-            case $word in
-                # The release's own values, which `template` does not know.
-                --reset-then-reuse-values) set -- "$@" --values reused.yaml ;;
-                *) set -- "$@" "$word" ;;
-            esac
-        done
-        set -- template "$@" ;;
-esac
-"$HELM" "$@" >helm.out || exit 1
-[ "$1" != template ] || sed -n 's/^ *image: //p' helm.out >>rendered
-cat helm.out
-"#;
-
-const KUBECTL: &str = r#"#!/bin/sh
-set -eu
-for word; do
-    case $word in registry.example.com/*) grep -qxF "$word" pushed ;; esac
-done
-[ -x "$KUBECTL" ] || exit 0
-said=$("$KUBECTL" --server=http://127.0.0.1:1 "$@" 2>&1) || true
-case $said in *"127.0.0.1:1 was refused"* | *"connection refused"*) ;; *) echo "$said" >&2; exit 1 ;; esac
-"#;
-
-const AWS: &str = r#"#!/bin/sh
-set -eu
-for word; do
-    case $word in file://*) test -s "${word#file://}" ;; esac
-done
-"#;
-
-const PUSH: &str = r#"#!/bin/sh
-set -eu
-for word; do
-    case $word in --*) grep -q -e "^ *$word) " "$PUSH" ;; esac
-done
-test "$2 $3" = "--images images"
-for image in images/*.tar; do
-    name=${image##*/}
-    echo "$1/ebs-csi-${name%.tar}:v0.1.0" >>pushed
-done
-echo "image: {containerRegistry: $1}"
-cat images/digests.yaml
-case " $* " in *" --sidecars "*)
-    echo sidecars:
-    for image in $(grep /csi- images/images.txt); do
-        name=${image##*/csi-}
-        echo "$1/csi-$name" >>pushed
-        echo "  ${name%:*}: {image: {repository: csi-${name%:*}}}"
-    done ;;
-esac
-"#;
-
-const BUILD: &str = r#"#!/bin/sh
-set -eu
-mkdir images
-while [ $# -gt 0 ]; do
-    grep -q -e "^ *$1) [a-z]*=\$2 ;;" "$BUILD"
-    case $1 in --output) test "$2" = images ;; esac
-    shift 2
-done
-printf 'images:\n  architectures: [amd64, arm64]\n' >images/digests.yaml
-for name in controller:controller node-lifecycle:nodeLifecycle node-agent:nodeAgent mount-helper:mountHelper; do
-    touch "images/${name%:*}.tar"
-    printf '  %s: {digest: "sha256:%064d"}\n' "${name#*:}" 0 >>images/digests.yaml
-done
-sed -n 's|^ *repository: \(registry.*\)|\1:v1|p' deploy/install/chart/values.yaml >images/images.txt
-"#;
-
-const POLICY: &str = r#"#!/bin/sh
-set -eu
-grep -q "^        \[\"$1\", " policy/audit/src/main.rs
-"#;
 
 /// Returns the commands of a page in its order: the indented lines, joined where one ends in a
 /// backslash or a loop goes on, and the commands between backticks.
@@ -230,13 +144,13 @@ fn workplace(page: &str) -> tempfile::TempDir {
     }
     std::fs::create_dir(path("bin")).expect("a directory");
     for (name, text) in [
-        ("bin/helm", HELM),
-        ("bin/kubectl", KUBECTL),
-        ("bin/aws", AWS),
+        ("bin/helm", include_str!("stand_ins/helm")),
+        ("bin/kubectl", include_str!("stand_ins/kubectl")),
+        ("bin/aws", include_str!("stand_ins/aws")),
         ("bin/docker", "#!/bin/sh\n"),
-        ("bin/ebs-csi-policy", POLICY),
-        ("deploy/install/images/build", BUILD),
-        ("deploy/install/images/push", PUSH),
+        ("bin/ebs-csi-policy", include_str!("stand_ins/ebs-csi-policy")),
+        ("deploy/install/images/build", include_str!("stand_ins/build")),
+        ("deploy/install/images/push", include_str!("stand_ins/push")),
         ("reused.yaml", "image: {containerRegistry: registry.example.com/team}\n"),
     ] {
         std::fs::write(path(name), text).expect("a script");
@@ -508,9 +422,7 @@ fn page_commands_are_found_and_can_fail() {
     ] {
         run(broken, place.path(), &helm).expect_err(broken);
     }
-    let kubectl: PathBuf = helm.with_file_name("../kubernetes/kubectl");
-    if !kubectl.exists() {
-        println!("skipped: no kubectl; ./deploy/testing/clusters/programs/prepare builds it");
+    if kubectl().is_none() {
         return;
     }
     for broken in ["kubectl delete pod -l app=x --cascades=orphan", "kubectl rollout stats x/y"] {
