@@ -91,9 +91,7 @@ fn main() -> ExitCode {
         What::Controller(run) => measure(&run, &["controller"]),
         What::Failover(run) => measure(&run, &["failover"]),
         What::All(run) => measure(&run, &["node", "controller", "failover"]),
-        What::Report(report) => {
-            page::write(&report.results, &report.page).map_err(BenchError::from)
-        }
+        What::Report(report) => page::write(&report.results, &report.page),
         What::Echo { endpoint } => echo::serve(&endpoint),
         What::ServeDelayed { latency, file } => {
             delay::server::serve(&file, latency).map_err(BenchError::from)

@@ -113,7 +113,7 @@ pub async fn run(world: &mut World) -> Result<()> {
     let mut narrator = Narrator::default();
     narrator.chapter("the world");
     for process in world.processes() {
-        narrator.remark(&format!("{:<22} pid {}", process.name(), process.pid().unwrap_or(0)));
+        println!("            {:<22} pid {}", process.name(), process.pid().unwrap_or(0));
     }
     let kubelets =
         (0..world.nodes.len()).map(|node| world.kubelet(node)).collect::<Result<Vec<_>, _>>()?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use plotters::prelude::*;
 
 use super::figure::{Figure, FigureRow, Role};
+use crate::error::Result;
 
 const WIDTH: u32 = 860;
 const FRAME: u32 = 90;
@@ -21,11 +22,7 @@ fn colour(role: Role) -> RGBColor {
 }
 
 /// Writes the chart of a figure's rows that have samples.
-pub(crate) fn write(figure: &Figure, file: &Path) -> std::io::Result<()> {
-    draw(figure, file).map_err(std::io::Error::other)
-}
-
-fn draw(figure: &Figure, file: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+pub(crate) fn write(figure: &Figure, file: &Path) -> Result<()> {
     let measured = figure.rows.iter().filter(|row| row.summary.count > 0);
     // The axis points upwards: the first row comes last.
     let rows: Vec<&FigureRow> = measured.rev().collect();

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::bar_chart;
 use super::figure::{Figure, FigureRow, Role, Statistic, with_unit};
 use super::results::{ORIGIN, Results};
+use crate::error::Result;
 
 /// The file with the reasons for missed targets, by figure, in the directory of the results.
 const REASONS: &str = "reasons.md";
@@ -23,16 +24,16 @@ const DRAWN: [&str; 6] = [
 
 /// Writes `page` from the results in `directory`, and the charts in the directory whose path is
 /// that of the page without `.md`.
-pub(crate) fn write(directory: &Path, page: &Path) -> io::Result<()> {
+pub(crate) fn write(directory: &Path, page: &Path) -> Result<()> {
     let results = Results::kept(directory)?;
     let reasons = match std::fs::read_to_string(directory.join(REASONS)) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(e) => return Err(e),
+        Err(e) => return Err(e.into()),
     };
     let pictures = page.with_extension("");
     match std::fs::remove_dir_all(&pictures) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e.into()),
         _ => std::fs::create_dir_all(&pictures)?,
     }
     let figures = results.iter().flat_map(|part| &part.figures);
@@ -40,7 +41,7 @@ pub(crate) fn write(directory: &Path, page: &Path) -> io::Result<()> {
         bar_chart::write(figure, &pictures.join(format!("{}.svg", figure.key)))?;
     }
     let name = pictures.file_name().unwrap_or_default().to_string_lossy();
-    std::fs::write(page, text(&results, &reasons, &name))
+    Ok(std::fs::write(page, text(&results, &reasons, &name))?)
 }
 
 fn is_explained(reasons: &str, key: &str) -> bool {

@@ -34,12 +34,6 @@ impl Narrator {
         self.last = Instant::now();
     }
 
-    pub(super) fn remark(&mut self, text: &str) {
-        for line in text.lines() {
-            println!("            {line}");
-        }
-    }
-
     /// Returns the number of verified steps and the total time.
     pub(super) fn summary(&self) -> (u32, Duration) {
         (self.steps, self.began.elapsed())
