@@ -34,24 +34,9 @@ pub(crate) fn without_nodes(binaries: &Binaries, instances: usize, scenario: &st
     options
 }
 
-/// Makes a call to EC2 as another client of the account. Returns the body of the answer.
-pub(crate) async fn call_as_other_client(
-    world: &World,
-    action: &str,
-    parameters: &Value,
-) -> Result<String> {
-    let call = json!({ "action": action, "parameters": parameters });
-    let answer = world.simulator.post("/v1/as-foreign", &call).await?;
-    let body = answer["body"].as_str().unwrap_or_default().to_owned();
-    if answer["status"] == 200 {
-        return Ok(body);
-    }
-    Err(format!("{action} of another client: {body}").into())
-}
-
 pub(crate) async fn create_as_other_client(world: &World, gib: &str) -> Result<String> {
     let parameters = json!({ "AvailabilityZone": ZONE, "Size": gib, "VolumeType": "gp3" });
-    let body = call_as_other_client(world, "CreateVolume", &parameters).await?;
+    let body = world.simulator.call_as_other_client("CreateVolume", &parameters).await?;
     volume_id(&body).map(str::to_owned).ok_or_else(|| format!("no volumeId in {body}").into())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ebs_csi_sandbox::binaries::{OF_WORLD, for_test};
 use ebs_csi_sandbox::co::{Attachment, Claim, RetryPolicy, Volume};
 use ebs_csi_sandbox::tool_at_work::{self, ToolAtWork};
-use ebs_csi_sandbox::{Co, Ec2, Kubelet, World, WorldOptions};
+use ebs_csi_sandbox::{Co, Kubelet, Simulator, World, WorldOptions};
 use serde_json::Value;
 
 /// EC2's latencies: short, but never zero, so that every intermediate state can be observed.
@@ -84,8 +84,8 @@ impl Fixture {
     }
 
     /// Returns EC2's own view, and the driver's requests to it.
-    pub fn ec2(&self) -> Ec2<'_> {
-        Ec2::new(&self.world.simulator)
+    pub fn ec2(&self) -> &Simulator {
+        &self.world.simulator
     }
 
     /// Stops the tool that works on a disk of the first node.

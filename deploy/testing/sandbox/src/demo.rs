@@ -14,7 +14,8 @@ use std::path::PathBuf;
 
 use crate::audit::ObservedProcess;
 use crate::co::{Attachment, Co, CoError, Kubelet, Volume};
-use crate::ec2::{DescribedVolume, Ec2};
+use crate::ec2::DescribedVolume;
+use crate::world::simulator::Simulator;
 use crate::world::{World, WorldError};
 
 use narrator::Narrator;
@@ -82,8 +83,8 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    fn ec2(&self) -> Ec2<'_> {
-        Ec2::new(&self.world.simulator)
+    fn ec2(&self) -> &Simulator {
+        &self.world.simulator
     }
 
     /// Returns EC2's view of a volume that must exist.

@@ -10,12 +10,6 @@ use serde_json::{Value, json};
 
 use crate::world::simulator::Simulator;
 
-/// Access to the simulator.
-#[derive(Clone, Copy)]
-pub struct Ec2<'a> {
-    simulator: &'a Simulator,
-}
-
 /// A volume as in the reply of DescribeVolumes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DescribedVolume {
@@ -66,10 +60,20 @@ fn volumes(xml: &str) -> io::Result<Vec<DescribedVolume>> {
     Ok(reply.set.all)
 }
 
-impl<'a> Ec2<'a> {
-    /// Returns access to this simulator.
-    pub fn new(simulator: &'a Simulator) -> Self {
-        Self { simulator }
+impl Simulator {
+    /// Makes a call as another client of the account. Returns the body of the answer.
+    pub async fn call_as_other_client(
+        &self,
+        action: &str,
+        parameters: &Value,
+    ) -> io::Result<String> {
+        let call = json!({ "action": action, "parameters": parameters });
+        let answer = self.post("/v1/as-foreign", &call).await?;
+        let body = answer["body"].as_str().unwrap_or_default().to_owned();
+        match answer["status"] == 200 {
+            true => Ok(body),
+            false => Err(io::Error::other(format!("{action} of another client: {body}"))),
+        }
     }
 
     /// Calls DescribeVolumes with one filter.
@@ -79,16 +83,12 @@ impl<'a> Ec2<'a> {
     }
 
     async fn describe(&self, parameters: Value) -> io::Result<Vec<DescribedVolume>> {
-        let call = json!({ "action": "DescribeVolumes", "parameters": parameters });
-        let answer = self.simulator.post("/v1/as-foreign", &call).await?;
-        let body = answer["body"].as_str().unwrap_or_default();
-        if answer["status"] == 200 {
-            return volumes(body);
+        match self.call_as_other_client("DescribeVolumes", &parameters).await {
+            Err(e) if e.to_string().contains("<Code>InvalidVolume.NotFound</Code>") => {
+                Ok(Vec::new())
+            }
+            answer => volumes(&answer?),
         }
-        if body.contains("<Code>InvalidVolume.NotFound</Code>") {
-            return Ok(Vec::new());
-        }
-        Err(io::Error::other(format!("DescribeVolumes: {body}")))
     }
 
     /// Returns the volume of this id, or `None` when EC2 does not know the id.
@@ -108,7 +108,7 @@ impl<'a> Ec2<'a> {
         let mut records = Vec::new();
         let mut after = after;
         loop {
-            let page = self.simulator.get(&format!("/v1/journal?after={after}&limit=1000")).await?;
+            let page = self.get(&format!("/v1/journal?after={after}&limit=1000")).await?;
             let Some(page) = page["records"].as_array().filter(|page| !page.is_empty()) else {
                 return Ok(records);
             };
@@ -119,7 +119,7 @@ impl<'a> Ec2<'a> {
 
     /// Returns the number of the last request.
     pub async fn last(&self) -> io::Result<u64> {
-        Ok(self.simulator.get("/v1/journal?limit=1").await?["last"].as_u64().unwrap_or(0))
+        Ok(self.get("/v1/journal?limit=1").await?["last"].as_u64().unwrap_or(0))
     }
 
     /// Returns the driver's requests after number `after` that changed something or tried to: all
@@ -160,17 +160,17 @@ impl<'a> Ec2<'a> {
 
     /// Adds a fault rule.
     pub async fn fault(&self, rule: Value) -> io::Result<()> {
-        self.simulator.post("/v1/faults", &rule).await.map(drop)
+        self.post("/v1/faults", &rule).await.map(drop)
     }
 
     /// Removes all fault rules.
     pub async fn no_faults(&self) -> io::Result<()> {
-        self.simulator.delete("/v1/faults").await.map(drop)
+        self.delete("/v1/faults").await.map(drop)
     }
 
     /// Makes EC2 refuse connections for `ms` milliseconds.
     pub async fn outage(&self, ms: u64) -> io::Result<()> {
-        self.simulator.post("/v1/outage", &json!({ "for_ms": ms })).await.map(drop)
+        self.post("/v1/outage", &json!({ "for_ms": ms })).await.map(drop)
     }
 }
 

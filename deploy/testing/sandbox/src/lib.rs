@@ -20,7 +20,6 @@ pub mod tool_at_work;
 pub mod world;
 
 pub use co::{Co, CoError, Kubelet};
-pub use ec2::Ec2;
 pub use world::node::Node;
 pub use world::options::{NodeOptions, WorldOptions, ZONE};
 pub use world::process::Process;

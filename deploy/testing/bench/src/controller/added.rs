@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use ebs_csi_sandbox::{Co, Ec2, World};
+use ebs_csi_sandbox::{Co, World};
 use serde_json::Value;
 
 use super::load::claim;
@@ -185,7 +185,7 @@ fn record_ends(state: &Value, ends: &mut Ends) {
 /// Returns the arrival times of the requests that began the transitions.
 async fn arrivals(world: &World) -> Result<Ends> {
     let mut found = Ends::new();
-    for record in Ec2::new(&world.simulator).journal(0).await? {
+    for record in world.simulator.journal(0).await? {
         let Some(kind) = KINDS.iter().position(|(_, action, _)| record["action"] == *action) else {
             continue;
         };

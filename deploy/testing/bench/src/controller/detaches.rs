@@ -10,7 +10,7 @@ use crate::contestant::{Contestant, PER_INSTANCE, in_world};
 use crate::error::{BenchError, Result};
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic};
-use crate::world::{call_as_other_client, create_as_other_client, instance, join_all};
+use crate::world::{create_as_other_client, instance, join_all};
 
 /// The scenario of the burst, with 2 s to detach.
 const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\ndetach = { fixed_ms = 2000 }\n";
@@ -96,7 +96,7 @@ async fn detach_burst(world: &World, size: Size, share: bool) -> Result<Vec<f64>
             "VolumeId": volume.id, "InstanceId": instance(index % instances),
             "Device": format!("/dev/xvd{}", char::from(b'b' + device)),
         });
-        call_as_other_client(world, "AttachVolume", &parameters).await?;
+        world.simulator.call_as_other_client("AttachVolume", &parameters).await?;
     }
     tokio::time::sleep(ATTACHED).await;
     world.simulator.put("/v1/limits", &limits(true)).await?;

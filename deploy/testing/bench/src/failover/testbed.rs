@@ -16,8 +16,7 @@ use tokio::task::JoinHandle;
 use crate::api_server::{self, Store, kind};
 use crate::error::{BenchError, Result};
 use crate::world::{
-    UNLIMITED, WITHOUT_QUOTA, call_as_other_client, calls_of, create_as_other_client, instance,
-    without_nodes,
+    UNLIMITED, WITHOUT_QUOTA, calls_of, create_as_other_client, instance, without_nodes,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -177,7 +176,7 @@ impl Testbed {
             let device =
                 format!("/dev/xvdb{}", char::from(b'a' + u8::try_from(volume % 26).unwrap_or(0)));
             let attach = json!({"VolumeId": id, "InstanceId": instance(node), "Device": device});
-            call_as_other_client(&self.world, "AttachVolume", &attach).await?;
+            self.world.simulator.call_as_other_client("AttachVolume", &attach).await?;
             self.store.edit(kind::PERSISTENT_VOLUMES, &names(node, volume).volume, |object| {
                 object["spec"]["csi"]["volumeHandle"] = json!(id);
             });

@@ -1,7 +1,7 @@
 //! Metrics Services, dashboards and alerts: that they name what exists.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ebs_csi_e2e::dashboards::{boards, panels, queries};
@@ -227,19 +227,18 @@ fn each_alert_has_runbook_and_vice_versa() {
     }
 }
 
+/// Renders the rules with these values.
+fn with_rules(helm: &Path, values: &str) -> Vec<Value> {
+    let rules = "prometheusRule.enabled=true,controller.enableMetrics=true,node.enableMetrics=true";
+    render(helm, &[&["--set", rules, "--set", values][..], &MONITORS].concat())
+}
+
 #[test]
 fn runbook_url_follows_base_url_value() {
     let Some(helm) = helm() else { return };
-    let rendered = |base: &str| {
-        let base = format!("prometheusRule.runbookBaseUrl={base}");
-        let rules = "prometheusRule.enabled=true,prometheusRule.labels.team=storage,\
-                     controller.enableMetrics=true,node.enableMetrics=true";
-        let mut arguments = vec!["--set", rules, "--set", &base];
-        arguments.extend(MONITORS);
-        render(&helm, &arguments)
-    };
     for base in ["", "https://git.example.com/ebs/"] {
-        let objects = rendered(base);
+        let values = "prometheusRule.labels.team=storage,prometheusRule.runbookBaseUrl";
+        let objects = with_rules(&helm, &format!("{values}={base}"));
         let mut seen = 0;
         for part in PARTS {
             let name = format!("ebs-csi-{part}");
@@ -261,18 +260,16 @@ fn runbook_url_follows_base_url_value() {
 fn severities_of_alerts_follow_values() {
     let Some(helm) = helm() else { return };
     let severities = |values: &str| -> BTreeSet<String> {
-        let metrics = "controller.enableMetrics=true,node.enableMetrics=true";
-        let rules = format!("prometheusRule.enabled=true,{metrics}{values}");
-        let objects = render(&helm, &[&["--set", &rules][..], &MONITORS].concat());
+        let objects = with_rules(&helm, values);
         let rules = objects.iter().filter(|it| it["kind"] == "PrometheusRule");
         let of = |rule: &Value| rule["labels"]["severity"].as_str().expect("a severity").to_owned();
         rules.flat_map(|it| rules_of(&it["spec"])).map(of).collect()
     };
     for (values, expected) in [
-        ("", ["critical", "warning"]),
-        (",prometheusRule.severities.critical=page", ["page", "warning"]),
-        (",prometheusRule.severities.warning=ticket", ["critical", "ticket"]),
-        (",prometheusRule.severities.warning=null", ["critical", "warning"]),
+        ("nameOverride=", ["critical", "warning"]),
+        ("prometheusRule.severities.critical=page", ["page", "warning"]),
+        ("prometheusRule.severities.warning=ticket", ["critical", "ticket"]),
+        ("prometheusRule.severities.warning=null", ["critical", "warning"]),
     ] {
         assert_eq!(severities(values), expected.map(str::to_owned).into(), "{values}");
     }

@@ -9,20 +9,28 @@ use crate::{SNAPSHOTS, arguments, containers, find, helm, pods, render, text};
 #[test]
 fn zero_and_false_values_override_defaults() {
     let Some(helm) = helm() else { return };
-    let argument = |set: &str, name: &str, container: &str, flag: &str| {
+    let (controller, node) = ("ebs-csi-controller", "ebs-csi-node");
+    for (set, name, container, flag) in [
+        ("node.reservedVolumeAttachments=0", node, "ebs-plugin", "--reserved-volume-attachments=0"),
+        ("node.logLevel=0", node, "ebs-plugin", "--v=0"),
+        ("node.agent.factsTimeout=0", node, "ebs-plugin", "--node-facts-timeout=0"),
+        ("node.helper.grace=0", node, "mount-helper", "--grace=0"),
+        ("onboarding.enabled=true", controller, "node-lifecycle", "--onboarding=on"),
+        ("onboarding.enabled=false", controller, "node-lifecycle", "--onboarding=off"),
+        ("onboarding.taint=false", controller, "node-lifecycle", "--onboarding=off"),
+        (
+            "node.serviceAccount.disableMutation=true",
+            controller,
+            "node-lifecycle",
+            "--onboarding=off",
+        ),
+    ] {
         let objects = render(&helm, &["--set", set]);
-        arguments(&objects, name, container).contains(&flag)
-    };
-    let node = |set: &str, flag: &str| argument(set, "ebs-csi-node", "ebs-plugin", flag);
-    let reserved = "--reserved-volume-attachments=0";
-    assert!(node("node.reservedVolumeAttachments=0", reserved));
-    assert!(node("node.logLevel=0", "--v=0"));
-    assert!(node("node.agent.factsTimeout=0", "--node-facts-timeout=0"));
-    let helper = "--grace=0";
-    assert!(argument("node.helper.grace=0", "ebs-csi-node", "mount-helper", helper));
+        assert!(arguments(&objects, name, container).contains(&flag), "{set}");
+    }
     let budget = |set: &str, key: &str| {
         let objects = render(&helm, &["--set", set]);
-        let budget = find(&objects, "PodDisruptionBudget", "ebs-csi-controller");
+        let budget = find(&objects, "PodDisruptionBudget", controller);
         budget.expect("a budget")["spec"][key].clone()
     };
     let of = "controller.podDisruptionBudget";
@@ -32,15 +40,6 @@ fn zero_and_false_values_override_defaults() {
     let objects = render(&helm, &["--set", &format!("{period}=0")]);
     let driver = find(&objects, "CSIDriver", "ebs.csi.aws.com").expect("the driver");
     assert!(driver["spec"][period].is_null());
-    for (set, word) in [
-        ("onboarding.enabled=true", "--onboarding=on"),
-        ("onboarding.enabled=false", "--onboarding=off"),
-        ("onboarding.taint=false", "--onboarding=off"),
-        ("node.serviceAccount.disableMutation=true", "--onboarding=off"),
-    ] {
-        let has_flag = argument(set, "ebs-csi-controller", "node-lifecycle", word);
-        assert!(has_flag, "{set}");
-    }
     let none = render(&helm, &["--set", "node.enableLinux=false"]);
     assert!(!none.iter().any(|it| it["kind"] == "DaemonSet"));
     // An additional DaemonSet's own values override those of `node`.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ebs_csi_e2e::Fixture;
-use ebs_csi_sandbox::{Co, CoError, Ec2, Simulator, WorldOptions};
+use ebs_csi_sandbox::{Co, CoError, Simulator, WorldOptions};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
@@ -47,7 +47,7 @@ pub(crate) async fn run_workloads(
     let workload = async |n: usize| {
         let random = Rng::with_seed(seed * 1_000 + n as u64);
         let co = callers[n % callers.len()].clone();
-        run_workload(co, Ec2::new(simulator), nodes, &format!("pvc-{n}"), random).await
+        run_workload(co, simulator, nodes, &format!("pvc-{n}"), random).await
     };
     let all = tokio::join!(workload(0), workload(1), workload(2), workload(3));
     over.set(true);
@@ -78,20 +78,19 @@ pub(crate) async fn withhold_reply(
     random: &mut Rng,
     over: &Cell<bool>,
 ) -> bool {
-    let ec2 = Ec2::new(simulator);
     let id = format!("held-{}", random.u64(..));
     let action = random.choice(CHANGES).expect("an action");
-    let mark = ec2.last().await.expect("the simulator answers");
+    let mark = simulator.last().await.expect("the simulator answers");
     let fault = json!({"kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 120_000});
     let rule = json!({"id": id, "match": {"action": action}, "count": 1, "fault": fault});
-    ec2.fault(rule).await.expect("the simulator takes it");
+    simulator.fault(rule).await.expect("the simulator takes it");
     let is_withheld =
         |record: &Value| record["faults"].as_array().is_some_and(|all| all.contains(&json!(id)));
     let until = Instant::now() + REQUEST_TIMEOUT;
     let mut is_held = false;
     while !is_held && !over.get() && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        let sent = ec2.mutations(mark).await.expect("the simulator answers");
+        let sent = simulator.mutations(mark).await.expect("the simulator answers");
         is_held = sent.iter().any(is_withheld);
     }
     // The fault may have been applied or not; in both cases it is no longer needed.

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ebs_csi_e2e::Fixture;
-use ebs_csi_sandbox::{Co, Ec2, Process, Simulator, ZONE};
+use ebs_csi_sandbox::{Co, Process, Simulator, ZONE};
 use fastrand::Rng;
 use leader::Leader;
 use serde_json::json;
@@ -84,13 +84,13 @@ async fn disturb(
             }
             8 => {
                 let ms = random.u64(200..1_500);
-                Ec2::new(simulator).outage(ms).await.map_err(|e| format!("outage: {e}"))?;
+                simulator.outage(ms).await.map_err(|e| format!("outage: {e}"))?;
                 "outage"
             }
             _ => {
                 let lost = json!({ "kind": "lose_reply", "how": "close", "effect": true });
                 let rule = json!({ "probability": 0.3, "for_ms": 800, "match": { "action": "*" }, "fault": lost });
-                Ec2::new(simulator).fault(rule).await.map_err(|e| format!("fault: {e}"))?;
+                simulator.fault(rule).await.map_err(|e| format!("fault: {e}"))?;
                 "lost replies"
             }
         };

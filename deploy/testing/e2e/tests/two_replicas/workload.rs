@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use ebs_csi_sandbox::co::{Claim, CoError, Source};
-use ebs_csi_sandbox::{Co, Ec2, Simulator};
+use ebs_csi_sandbox::{Co, Simulator};
 use fastrand::Rng;
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ impl Kept {
 /// of it, and deletes or keeps it. Compares each answer with EC2.
 pub(crate) async fn run_workload(
     co: Co,
-    ec2: Ec2<'_>,
+    ec2: &Simulator,
     nodes: &[String],
     name: &str,
     mut random: Rng,
