@@ -3,19 +3,21 @@
 //! `GEOMETRIES=all` tries each, which takes some 20 minutes.
 mod rows;
 mod space;
-mod watch;
 
-use crate::rig::{Attached, LONG, Rig, done, grows_mounted, staged, staging, volume, write_synced};
+use crate::rig::{
+    Attached, LONG, Repeated, Rig, children, done, grows_mounted, role, staged, staging, status,
+    volume, write_synced,
+};
 use ebs_csi_policy::tool::ToolId;
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Stage, VolumeId};
 use rows::{Geometry, Make};
 use space::{Image, Space};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
-use watch::{Most, watch};
+use std::time::{Duration, Instant};
 
 struct Cell {
     step: &'static str,
@@ -286,4 +288,59 @@ fn fill(rig: &Rig, volume: &VolumeId, files: u32) {
     }
     let large = fs::File::create(root.join("large"));
     let _ = large.and_then(|file| file.set_len(1 << 30));
+}
+
+/// The maximum of each resource over all tools that were seen. A tool that ended at once was not
+/// seen.
+#[derive(Debug, Default, Clone, Copy)]
+struct Most {
+    address_space: u64,
+    data: u64,
+    resident: u64,
+    threads: u64,
+}
+
+impl Most {
+    fn join(&mut self, other: Self) {
+        self.address_space = self.address_space.max(other.address_space);
+        self.data = self.data.max(other.data);
+        self.resident = self.resident.max(other.resident);
+        self.threads = self.threads.max(other.threads);
+    }
+
+    fn of(pid: u32) -> Self {
+        let number = |field: &str| {
+            let text = status(pid, field);
+            let first = text.split_whitespace().next().unwrap_or_default();
+            first.parse().unwrap_or(0)
+        };
+        Self {
+            address_space: number("VmPeak"),
+            data: number("VmData"),
+            resident: number("VmHWM"),
+            threads: number("Threads"),
+        }
+    }
+}
+
+impl fmt::Display for Most {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |kib: u64| kib.div_ceil(1024);
+        write!(
+            f,
+            "address space {} MiB, data {} MiB, resident {} MiB, threads {}",
+            mib(self.address_space),
+            mib(self.data),
+            mib(self.resident),
+            self.threads
+        )
+    }
+}
+
+/// Watches the tools of the runners of a supervisor.
+fn watch(supervisor: u32) -> Repeated<Most> {
+    Repeated::start(Most::default(), Duration::from_millis(5), move |most| {
+        let runners = children(supervisor).into_iter().filter(|pid| role(*pid) == "runner");
+        runners.flat_map(children).for_each(|tool| most.join(Most::of(tool)));
+    })
 }

@@ -1,7 +1,6 @@
 //! The driver's entry point: `aws-ebs-csi-driver [controller|node|all|pre-stop-hook] flags` runs
 //! the processes of a mode.
 
-mod children;
 mod command_line;
 mod flags;
 mod runtime_directory;
@@ -9,22 +8,22 @@ mod supervise;
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use aws_ebs_csi_driver::route::Backend;
 use aws_ebs_csi_driver::router;
-use children::{Started, limit_environment};
 use command_line::{Invocation, Run};
 use ebs_csi_confine::{Fault, Places, enter, start};
-use ebs_csi_policy::profile;
+use ebs_csi_policy::profile::{self, LAUNCHER, Profile};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::observe::{LogFlags, init_log};
 use ebs_csi_proto::program::{self, Exit};
 use ebs_csi_proto::serve::stop_signal;
 use runtime_directory::RuntimeDirectory;
+use rustix::process::{Pid, Signal, kill_process};
 use supervise::Running;
 
 /// Below the 30 seconds that Kubernetes grants by default.
@@ -48,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 fn exec_program(program: &str, arguments: &[String]) -> Result<(), Exit> {
-    let path = children::program_path(program)?;
+    let path = program_path(program)?;
     Err(Exit::failed(exec(&path, Command::new(&path).args(arguments))))
 }
 
@@ -69,7 +68,7 @@ fn run_all(run: &Run) -> Result<(), Exit> {
     let path = std::env::current_exe()?;
     let mut supervisor = Command::new(&path);
     supervisor.arg("supervise").args(started.processes().iter().map(ToString::to_string));
-    limit_environment(&mut supervisor, profile::LAUNCHER);
+    limit_environment(&mut supervisor, LAUNCHER);
     Err(Exit::failed(exec(&path, &mut supervisor)))
 }
 
@@ -77,7 +76,7 @@ fn run_all(run: &Run) -> Result<(), Exit> {
 fn supervise(running: Vec<Running>) -> Result<(), Exit> {
     init_log(LogFlags::default());
     start::close_inherited_descriptors(&[])?;
-    let confined = enter(profile::LAUNCHER, &Places::new());
+    let confined = enter(LAUNCHER, &Places::new());
     program::block_on(async {
         match confined {
             Ok(enforced) => {
@@ -90,6 +89,65 @@ fn supervise(running: Vec<Running>) -> Result<(), Exit> {
             }
         }
     })
+}
+
+/// Returns the path of a program of the driver, in the directory of this program.
+fn program_path(name: &str) -> io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    Ok(own.parent().map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
+}
+
+/// Leaves `command` the variables that a process with the profile keeps, and those that the
+/// launcher keeps itself: only the controller inherits credentials and the variables that refer to
+/// them.
+fn limit_environment(command: &mut Command, profile: &Profile) {
+    let passed = std::env::vars_os().filter(|(name, _)| {
+        let name = name.to_str();
+        name.is_some_and(|name| profile.keeps_variable(name) || LAUNCHER.keeps_variable(name))
+    });
+    command.env_clear().envs(passed);
+}
+
+/// The processes that have been started. Dropping the value kills them with SIGKILL.
+#[derive(Debug, Default)]
+struct Started(Vec<Running>);
+
+impl Started {
+    /// Starts `program`, whose first process has the profile, from the directory of this program,
+    /// and logs it as `name`.
+    fn start(
+        &mut self,
+        name: &str,
+        program: &str,
+        arguments: &[String],
+        profile: &Profile,
+    ) -> io::Result<()> {
+        let path = program_path(program)?;
+        let mut command = Command::new(&path);
+        command.args(arguments);
+        limit_environment(&mut command, profile);
+        let child = command
+            .spawn()
+            .map_err(|e| io::Error::new(e.kind(), format!("starting {}: {e}", path.display())))?;
+        tracing::info!(process = name, pid = child.id(), "started");
+        // The next image of this process (`supervise`) waits for the child.
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        self.0.extend(pid.map(|pid| Running { name: name.to_owned(), pid }));
+        Ok(())
+    }
+
+    fn processes(&self) -> &[Running] {
+        &self.0
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        for process in &self.0 {
+            // The process may have ended already.
+            let _ = kill_process(process.pid, Signal::KILL);
+        }
+    }
 }
 
 fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {

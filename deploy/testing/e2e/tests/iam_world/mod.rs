@@ -2,11 +2,9 @@
 
 mod feature;
 mod managed;
-mod policies;
 
 pub(crate) use feature::Feature;
 pub(crate) use managed::managed_policies;
-pub(crate) use policies::{Policies, read_policies};
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -16,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use ebs_csi_e2e::repository;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
 use ebs_csi_proto::safe_detach::FenceRequest;
@@ -24,7 +23,7 @@ use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_sandbox::binaries::built;
 use ebs_csi_sandbox::co::{Claim, Source, Volume};
 use ebs_csi_sandbox::{Co, CoError};
-use ec2_sim::{Scenario, Server, ServerOptions};
+use ec2_sim::{Document, OneOrMany, Scenario, Server, ServerOptions};
 use serde_json::{Value, json};
 use tonic::transport::{Channel, Endpoint};
 
@@ -37,6 +36,39 @@ pub(crate) const FENCEABLE: &str = "i-0aaaaaaaaaaaaaaa3";
 /// An instance that another cluster may fence.
 pub(crate) const ELSEWHERE: &str = "i-0aaaaaaaaaaaaaaa4";
 pub(crate) const CLUSTER: &str = "test";
+
+/// Files of `policy/iam`.
+#[derive(Clone, Debug)]
+pub(crate) struct Policies(BTreeMap<String, Document>);
+
+/// Reads files of `policy/iam`, with the cluster's name where an operator writes it.
+pub(crate) fn read_policies(names: &[&str]) -> Policies {
+    let read = |name: &&str| {
+        let text = repository::read(&format!("policy/iam/{name}.json"));
+        let text = text.replace("/NAME", &format!("/{CLUSTER}"));
+        let document: Document = serde_json::from_str(&text).expect("a policy document");
+        ((*name).to_owned(), document)
+    };
+    Policies(names.iter().map(read).collect())
+}
+
+impl Policies {
+    fn without(&self, policy: &str, statement: &str, action: &str) -> Self {
+        let mut out = self.clone();
+        let document = out.0.get_mut(policy).expect("the policy");
+        let mut statements = document.statement.all().to_vec();
+        for s in &mut statements {
+            if s.sid.as_deref() == Some(statement) {
+                let mut left = s.action.all().to_vec();
+                left.retain(|a| a != action);
+                s.action = OneOrMany::Many(left);
+            }
+        }
+        statements.retain(|s| !s.action.all().is_empty());
+        document.statement = OneOrMany::Many(statements);
+        out
+    }
+}
 
 /// A controller whose EC2 calls are subject to policies.
 pub(crate) struct IamWorld {
