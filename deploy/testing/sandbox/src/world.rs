@@ -1,10 +1,10 @@
 //! The whole world: simulator, controller and nodes, started in order and ended without a trace.
 
+mod beside;
 pub mod clean;
 mod container;
 pub mod keeper;
 pub(crate) mod node;
-mod node_lifecycle;
 mod node_namespace;
 pub(crate) mod options;
 pub(crate) mod process;
@@ -14,7 +14,6 @@ mod state_dir;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use csi::identity_client::IdentityClient;
@@ -25,7 +24,6 @@ use serde_json::Value;
 
 use crate::co::{Co, CoError, Kubelet, channel};
 use crate::pod_view;
-use crate::sys::{self, ChildSettings};
 use clean::Cleaned;
 use keeper::Keeper;
 use node::Node;
@@ -194,23 +192,6 @@ impl World {
         step("starting a replica", replica.start())?;
         ready(&mut replica).await?;
         self.replicas.push(replica);
-        Ok(())
-    }
-
-    /// Starts a program that ends with the world. Does not wait until it serves.
-    pub fn start_beside(
-        &mut self,
-        name: &str,
-        make: impl Fn() -> Command + Send + Sync + 'static,
-    ) -> Result<()> {
-        let no_socket = self.state_dir.join(format!("{name}.sock"));
-        let mut process = Process::new(name, &self.state_dir, no_socket, move || {
-            let mut command = make();
-            sys::apply_child_settings(&mut command, ChildSettings::default());
-            Ok(command)
-        });
-        step("starting another program", process.start())?;
-        self.others.push(process);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! node-lifecycle beside the controller.
+//! Programs beside the controller and the nodes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,10 +7,28 @@ use std::process::Command;
 use serde_json::json;
 
 use super::{Process, Result, World, step};
+use crate::sys::{self, ChildSettings};
 
 const NAME: &str = "ebs-csi-node-lifecycle";
 
 impl World {
+    /// Starts a program that ends with the world. Does not wait until it serves.
+    pub fn start_beside(
+        &mut self,
+        name: &str,
+        make: impl Fn() -> Command + Send + Sync + 'static,
+    ) -> Result<()> {
+        let no_socket = self.state_dir.join(format!("{name}.sock"));
+        let mut process = Process::new(name, &self.state_dir, no_socket, move || {
+            let mut command = make();
+            sys::apply_child_settings(&mut command, ChildSettings::default());
+            Ok(command)
+        });
+        step("starting another program", process.start())?;
+        self.others.push(process);
+        Ok(())
+    }
+
     /// Starts node-lifecycle with the controller's SafeDetach socket, an API server's URL and
     /// further `flags`. Does not wait until it serves.
     pub fn start_node_lifecycle(
