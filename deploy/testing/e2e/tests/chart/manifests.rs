@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ebs_csi_e2e::program::output;
-use ebs_csi_e2e::repository::{beneath, entries, root};
+use ebs_csi_e2e::repository::{beneath, entries, prepared, root};
 use serde_json::Value;
 
 use crate::rendered_sets::identity;
@@ -59,12 +59,7 @@ fn chart_copies_of_alerts_are_current() {
 
 /// kubectl, in which kustomize is.
 pub(crate) fn kubectl() -> Option<PathBuf> {
-    let path = helm()?.with_file_name("../kubernetes/kubectl");
-    if !path.exists() {
-        println!("skipped: no kubectl; ./deploy/testing/clusters/programs/prepare builds it");
-        return None;
-    }
-    Some(path)
+    prepared("../kubernetes/kubectl")
 }
 
 /// Returns what `kubectl apply -k` would apply: the base with these components, and more lines of
