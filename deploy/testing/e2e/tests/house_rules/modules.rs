@@ -1,4 +1,4 @@
-//! Modules of one crate import each other in one direction only.
+//! The modules of a crate and their imports, read from its source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,13 +8,13 @@ use syn::visit::{self, Visit};
 use syn::{Item, UseTree};
 
 /// A module's path beneath its crate; empty for the root.
-pub(crate) type Module = Vec<String>;
+type Module = Vec<String>;
 
 /// One file's module, with what its code names outside of tests.
 #[derive(Default)]
-pub(crate) struct Source {
+struct Source {
     /// Paths as written, after the names of the inline modules that surround them.
-    pub(crate) paths: Vec<(Module, Vec<String>)>,
+    paths: Vec<(Module, Vec<String>)>,
     /// Names that `pub use` gives to other paths.
     reexports: BTreeMap<String, Vec<String>>,
     inline: Module,
@@ -22,7 +22,7 @@ pub(crate) struct Source {
     defined: BTreeSet<String>,
     extended: BTreeSet<String>,
     /// Lines before the tests that are neither blank nor comments.
-    pub(crate) lines: usize,
+    lines: usize,
 }
 
 impl Source {
@@ -38,8 +38,16 @@ impl Source {
     }
 
     /// Returns whether the module adds methods to a type that another module defines.
-    pub(crate) fn extends_others(&self) -> bool {
+    fn extends_others(&self) -> bool {
         self.extended.difference(&self.defined).next().is_some()
+    }
+
+    /// Returns whether the code names an item of the child module of this name.
+    fn names(&self, child: &str) -> bool {
+        self.paths.iter().any(|(inline, path)| {
+            let path = path.strip_prefix(&["self".to_owned()]).unwrap_or(path);
+            inline.is_empty() && path.len() > 1 && path[0] == child
+        })
     }
 
     fn leaves(&mut self, tree: &UseTree, before: &[String], is_public: bool) {
@@ -146,7 +154,7 @@ impl<'ast> Visit<'ast> for Source {
     }
 }
 
-pub(crate) fn modules(folder: &Path) -> BTreeMap<Module, Source> {
+fn modules(folder: &Path) -> BTreeMap<Module, Source> {
     let mut found = BTreeMap::new();
     let is_library = folder.join("lib.rs").exists();
     let mut folders = vec![(folder.to_owned(), Module::new())];
@@ -206,7 +214,7 @@ fn resolve(
 }
 
 /// For each module the modules that it imports, other than those above and beneath itself.
-pub(crate) fn imports(modules: &BTreeMap<Module, Source>) -> BTreeMap<&Module, BTreeSet<Module>> {
+fn imports(modules: &BTreeMap<Module, Source>) -> BTreeMap<&Module, BTreeSet<Module>> {
     let mut imports = BTreeMap::new();
     for (module, source) in modules {
         let mut its = BTreeSet::new();
@@ -243,10 +251,39 @@ fn cycle(imports: &BTreeMap<&Module, BTreeSet<Module>>, from: &Module) -> Option
 }
 
 /// Returns the first cycle of the crate whose sources are in this folder, as text.
-pub(crate) fn first(folder: &Path) -> Option<String> {
+pub(crate) fn first_cycle(folder: &Path) -> Option<String> {
     let modules = modules(folder);
     let imports = imports(&modules);
     let way = modules.keys().find_map(|module| cycle(&imports, module))?;
     let names: Vec<String> = way.iter().map(|module| module.join("::")).collect();
     Some(names.join(" -> "))
+}
+
+/// Returns each module that the module `entry` can reach, and its lines without tests, comments and
+/// blank lines. A module reaches those that it imports and those that add methods to types of such
+/// modules.
+pub(crate) fn reachable(folder: &Path, entry: &[&str]) -> BTreeMap<String, usize> {
+    let modules = modules(folder);
+    let imports = imports(&modules);
+    let entry: Module = entry.iter().map(|name| (*name).to_owned()).collect();
+    let mut reached = BTreeSet::new();
+    let mut next = vec![entry];
+    while let Some(module) = next.pop() {
+        if !reached.insert(module.clone()) {
+            continue;
+        }
+        next.extend(imports[&module].iter().cloned());
+        let children = modules.iter().filter(|(child, _)| {
+            child.len() == module.len() + 1 && child.starts_with(&module) && !module.is_empty()
+        });
+        next.extend(
+            children
+                .filter(|(child, source)| {
+                    source.extends_others() || modules[&module].names(&child[child.len() - 1])
+                })
+                .map(|(child, _)| child.clone()),
+        );
+    }
+    let name = |module: Module| module.join("::");
+    reached.into_iter().map(|module| (name(module.clone()), modules[&module].lines)).collect()
 }
