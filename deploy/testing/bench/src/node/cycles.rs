@@ -38,23 +38,14 @@ pub(super) async fn measure(
     kind: FsType,
 ) -> Result<Vec<Figure>> {
     let mut testbeds = Vec::new();
-    let mut measured = Ok(Vec::new());
     for contestant in contestants {
-        match Testbed::make(contestant, latency).await {
-            Ok(testbed) => testbeds.push((contestant, testbed)),
-            Err(e) => {
-                measured = Err(e);
-                break;
-            }
-        }
+        testbeds.push((contestant, Testbed::make(contestant, latency).await?));
     }
-    if measured.is_ok() {
-        measured = interleaved(&testbeds, extent, kind).await;
-    }
+    let measured = interleaved(&testbeds, extent, kind).await?;
     for (_, testbed) in testbeds {
         testbed.end().await?;
     }
-    Ok(figures(kind, measured?))
+    Ok(figures(kind, measured))
 }
 
 struct Measured {
