@@ -211,14 +211,13 @@ pub(crate) fn pull_the_disk() {
 pub(crate) fn plug_the_disk_in() {
     for _ in 0..3 {
         fs::write("/sys/bus/pci/rescan", "1").expect("rescan");
-        let disk = Path::new("/dev/nvme0n1");
-        wait_until(|| "no disk".to_owned(), || disk.exists());
+        let open = || fs::File::open("/dev/nvme0n1");
+        // The kernel makes the node before it knows the disk: until then an open gives ENXIO.
+        wait_until(|| format!("no disk: {:?}", open()), || open().is_ok());
         let begun = Instant::now();
         let mut block = [0; 4096];
         // Nothing has read this block yet, so that it is not in memory.
-        fs::File::open(disk)
-            .and_then(|disk| disk.read_exact_at(&mut block, 8 << 20))
-            .expect("read");
+        open().expect("the disk").read_exact_at(&mut block, 8 << 20).expect("read");
         if begun.elapsed() < Duration::from_secs(5) {
             return;
         }
